@@ -2,6 +2,7 @@
 
 python -m chaos kills                                   everything, on SQLite and PostgreSQL
 python -m chaos kills --procedure split --database sqlite
+python -m chaos kills --procedure "split of folded runs"
 python -m chaos cluster --minutes 30 --seed 7           node processes and PostgreSQL, by chance, under load
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -16,13 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from chaos import storm
 from chaos.clusters import Images
 from chaos.deaths import STAGES, VICTIMS, Death, spread
 from chaos.kills import Chain
-from chaos.procedures import NAMED, Procedure
+from chaos.procedures import NAMED, OF_FILES, Procedure
 from support.postgres import PostgresServer
-from support.processes import Processes
+from support.processes import Processes, Sharing
 
 DATABASES = ("sqlite", "postgres")
 OWN = ("topology.before_commit", "topology.committed", "copy.files_written")
@@ -32,7 +36,21 @@ SHARED = (
     *(f"catalog.commit.{place}" for place in ("begun", "applied", "before_commit", "done")),
 )
 """Those that writers pass, too: one process dies there, at some of the times."""
-TIMES = {**dict.fromkeys(OWN, range(1, 100)), **dict.fromkeys(SHARED, (1, 2, 3, 5, 8, 13, 21, 34, 55))}
+EVERY = range(1, 100)
+TIMES = {**dict.fromkeys(OWN, EVERY), **dict.fromkeys(SHARED, (1, 2, 3, 5, 8, 13, 21, 34, 55))}
+
+ALL = {**NAMED, **{one.name: one for one in OF_FILES}}
+
+SPARK = {
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
 
 Cell = tuple[str, Callable[[], int]]
 
@@ -41,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     kills = commands.add_parser("kills", help="leaders at every failpoint, nodes at every stage")
-    kills.add_argument("--procedure", choices=sorted(NAMED), action="append", help="only these")
+    kills.add_argument("--procedure", choices=sorted(ALL), action="append", help="only these")
     kills.add_argument("--database", choices=DATABASES, action="append", help="only these")
     cluster = commands.add_parser("cluster", help="node processes and PostgreSQL, by chance, under load")
     cluster.add_argument("--minutes", type=float, default=2.0)
@@ -50,7 +68,7 @@ def main() -> int:
     if arguments.command == "cluster":
         return _storm(arguments.minutes, arguments.seed)
     begun, killed, failed = time.perf_counter(), 0, list[str]()
-    for name, cell in _kills(arguments.procedure or sorted(NAMED), arguments.database or DATABASES):
+    for name, cell in _kills(arguments.procedure or sorted(ALL), arguments.database or DATABASES):
         try:
             count = cell()
         except AssertionError as error:
@@ -82,16 +100,33 @@ def _kills(procedures: Sequence[str], databases: Sequence[str]) -> Iterator[Cell
             server = stack.enter_context(PostgresServer()) if database == "postgres" else None
             images = stack.enter_context(Images(Path(folder), server))
             processes = stack.enter_context(Processes())
-            for name in procedures:
-                for failpoint in TIMES:
-                    for cell, run in _cells(images, processes, NAMED[name], failpoint):
+            found = [ALL[name] for name in procedures]
+            shared = processes.sharing(stack.enter_context(_spark())) if any(one.uses_spark for one in found) else None
+            for one in found:
+                places = (shared or processes) if one.uses_spark else processes
+                for failpoint in [one.dies_at] if one.dies_at else TIMES:
+                    for cell, run in _cells(images, places, one, failpoint):
                         yield f"{database}: {cell}", run
             for stage in STAGES:
                 for victim in VICTIMS:
                     yield f"{database}: {victim} dies at {stage}", partial(_death, images, processes, stage, victim)
 
 
-def _cells(images: Images, processes: Processes, procedure: Procedure, failpoint: str) -> Iterator[Cell]:
+@contextlib.contextmanager
+def _spark() -> Iterator[SparkSession]:
+    """The one Spark of all processes that fold."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").appName("ebla-chaos")
+    for name, value in SPARK.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _cells(images: Images, processes: Processes | Sharing, procedure: Procedure, failpoint: str) -> Iterator[Cell]:
     """Once in a chain, then once for each time that the failpoint is reached, until a process reaches it no more."""
     killed: list[int] = []
 
@@ -103,9 +138,9 @@ def _cells(images: Images, processes: Processes, procedure: Procedure, failpoint
             killed[-1] = chain.kills
             return chain.kills
 
-    if failpoint in OWN:
+    if failpoint in (*OWN, procedure.dies_at):
         yield f"{procedure.name}, {failpoint}, each process", partial(run, None)
-    for nth in TIMES[failpoint]:
+    for nth in TIMES.get(failpoint, EVERY):
         yield f"{procedure.name}, {failpoint}, time {nth}", partial(run, nth)
         if not killed[-1]:
             return

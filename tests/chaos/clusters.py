@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import unittest.mock
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
 
 import ebla
 from ebla.catalog import schema as s
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
+from ebla.tables import compaction
 from support.postgres import PostgresServer
 from support.topology_tasks import KEYS
 from support.warehouse import connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SETTINGS: dict[str, Any] = {"auto_compact": False, "fsync": False, "repair_period_s": 0, "barrier_grace_s": 0.3}
 NODES = ("a", "b", "c")
@@ -48,6 +49,23 @@ def fill(cluster: Cluster, nodes: tuple[str, ...] = NODES, *, tablets: int = 4, 
         db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, n INT) WITH ({options}); CREATE INDEX by_n ON t (n)")
         for first in range(0, KEYS, KEYS // 3):
             db.table("t").upsert([{"id": i, "n": i} for i in range(first, first + KEYS // 3)])
+
+
+def folded(cluster: Cluster) -> None:
+    """The same with its runs in level 1: a split has to cut them. By the Spark that this process has."""
+    fill(cluster)
+    with cluster.open(*NODES, spark=SparkSession.builder.getOrCreate()) as db:
+        db.compact("t")
+
+
+def folded_in_part(cluster: Cluster) -> None:
+    """The same with the first tablet folded alone: tablets that become one have to be folded up to one version."""
+    fill(cluster)
+    with (
+        cluster.open(*NODES, spark=SparkSession.builder.getOrCreate()) as db,
+        unittest.mock.patch.multiple(compaction, PIECE_ROWS=1, cores_of=lambda cores: 1),
+    ):
+        assert not compaction.compact(db.context, "t", gives_way=lambda: True).ended
 
 
 class Images:

@@ -20,7 +20,7 @@ from ebla.catalog import schema as s
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
 from ebla.model.lifecycle.node import NodeState
-from support.processes import Child, Processes
+from support.processes import Child, Processes, Sharing
 from support.topology_tasks import KEYS, changes
 from support.warehouse import later, named, open_transactions, stored
 
@@ -65,7 +65,7 @@ class Chain:
 
     cluster: Cluster
     procedure: Procedure
-    processes: Processes
+    processes: Processes | Sharing
     written: Written = field(default_factory=Written)
     kills: int = 0
 
@@ -93,6 +93,7 @@ class Chain:
             one.kind,
             one.statement,
             self.written.next,
+            one.merges,
             failpoints=failpoints,
         )
         lines = self._ended(child)

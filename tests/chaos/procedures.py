@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ebla
-from chaos.clusters import NODES, Cluster, fill
+from chaos.clusters import NODES, Cluster, fill, folded, folded_in_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,12 @@ class Procedure:
     """What is true of `shape` when it has ended."""
     steps: int
     """The fewest commits that it takes."""
+    dies_at: str = ""
+    """What its processes pass beside the failpoints of a leader, and are killed at instead."""
+    uses_spark: bool = False
+    """Whether its processes, or what makes its cluster, fold runs."""
+    merges: bool = False
+    """Whether runs of level 0 are merged behind each write."""
 
     @property
     def asks_by_opening(self) -> bool:
@@ -150,6 +156,22 @@ PROCEDURES = (
 )
 
 NAMED = {one.name: one for one in PROCEDURES}
+
+OF_FILES = (
+    replace(NAMED["split"], name="split of folded runs", make=folded, dies_at="cut.files_written", uses_spark=True),
+    replace(
+        NAMED["merge"],
+        name="merge of tablets folded in part",
+        make=folded_in_part,
+        dies_at="compact.files_written",
+        uses_spark=True,
+    ),
+    *(
+        replace(NAMED[name], name=f"{name} beside merges of runs", dies_at="merge.files_written", merges=True)
+        for name in ("split", "merge", "leave")
+    ),
+)
+"""Procedures whose processes write other runs than copies, and die with these."""
 
 
 def shape(db: ebla.Database) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from ebla.errors import StorageFullError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.tablet import Stage
-from ebla.model.relation import Relation
+from ebla.model.relation import Relation, Run
 from ebla.model.tasks import Replica
 from ebla.model.topology import LEASE, Tablet, Topology, Transition, TransitionKind
 from ebla.storage import copies
 from ebla.storage.files import Root
 from ebla.tables.tiers import merge
 from ebla.topology import loader, run_copies, tablets
-from support.warehouse import HOUR_US, connect, eventually, named, rows
+from support.warehouse import HOUR_US, connect, eventually, later, named, rows
 from support.warehouse import stored as files
 
 if TYPE_CHECKING:
@@ -120,6 +120,12 @@ def step_to(db: ebla.Database, place: Tablet, stage: Stage) -> str | None:
         assert step is not None, tablets.waits_for(found, one)
         commit(db, step)
     return transitions(db)[place].session
+
+
+def runs_of(db: ebla.Database) -> list[Run]:
+    """The runs of level 0 that are visible, with all of their copies."""
+    with db.context.catalog.reading() as connection:
+        return list(reads.snapshot(connection, reads.relation(connection, "t")).level0)
 
 
 def placed(db: ebla.Database, tablet: int) -> tuple[str, ...]:
@@ -395,6 +401,70 @@ def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
     assert len(copied) == len(set(copied)) + 1
     run(db)
     assert ids(db) == list(range(140))
+
+
+def neighbours(db: ebla.Database) -> tuple[int, int, str, str]:
+    """Two tablets of one node, that node, and another one that has tablets."""
+    held = [placed(db, tablet)[0] for tablet in range(4)]
+    source = next(node for node in held if held.count(node) > 1)
+    first, second = [tablet for tablet in range(4) if held[tablet] == source][:2]
+    return first, second, source, next(node for node in held if node != source)
+
+
+def test_a_small_write_beside_a_move_has_no_more_files_than_without(db):
+    first, _, source, target = neighbours(db)
+    earlier = {one.path for one in runs_of(db)}
+    groups = len(table(db).replica_sets())
+    step_to(db, move(db, first, source, target), Stage.WRITE_BOTH_READ_OLD)
+    assert len(table(db).replica_sets()) == groups + 1
+    write(db, 50, 200)
+    late = [one for one in runs_of(db) if one.path not in earlier]
+    assert len(late) == groups - 1, "rows of both nodes are in one file"
+    run(db)
+    assert ids(db) == list(range(200))
+    later(db)
+    db.vacuum(retain_s=0)
+    assert files(db) == named(db)
+
+
+def test_the_next_move_copies_nothing_that_was_written_during_the_first(db, monkeypatch):
+    first, second, source, target = neighbours(db)
+    earlier = {one.path for one in runs_of(db)}
+    step_to(db, move(db, first, source, target), Stage.WRITE_BOTH_READ_OLD)
+    write(db, 50, 200)
+    run(db)
+    copied: list[str] = []
+    real = copies.begin_copy
+
+    def count(read: Root, written: Root, path: str, size: int, beside: str) -> None:
+        copied.append(path)
+        real(read, written, path, size, beside)
+
+    monkeypatch.setattr(copies, "begin_copy", count)
+    step_to(db, move(db, second, source, target), Stage.WRITE_BOTH_READ_NEW)
+    assert set(copied) <= earlier
+    run(db)
+    assert ids(db) == list(range(200))
+
+
+def test_a_write_beside_a_move_that_a_node_does_not_take_goes_to_each_set_by_itself(db, monkeypatch):
+    first, _, source, target = neighbours(db)
+    step_to(db, move(db, first, source, target), Stage.WRITE_BOTH_READ_OLD)
+    real, refused = Root.write_bytes, list[str]()
+
+    def once(root: Root, content: Any, path: str) -> None:
+        if not refused:
+            refused.append(path)
+            raise StorageFullError(f"{path}: no space left")
+        real(root, content, path)
+
+    monkeypatch.setattr(Root, "write_bytes", once)
+    write(db, 50, 200)
+    assert refused
+    assert refused[0] not in {one.path for one in runs_of(db)}
+    assert not [path for _, path in files(db) if path.endswith(refused[0])], "nothing is left of what was not taken"
+    run(db)
+    assert ids(db) == list(range(200))
 
 
 def test_a_move_and_a_split_beside_a_writer_that_does_not_stop_pause_and_end(db):

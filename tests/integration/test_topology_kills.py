@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chaos.clusters import NODES, Cluster, Images, fill
+from chaos.clusters import Images, folded
 from chaos.deaths import STAGES, VICTIMS, Death, spread
 from chaos.kills import Chain, kill_leader_of_others
 from chaos.procedures import NAMED, PROCEDURES, Procedure
@@ -55,11 +55,6 @@ def test_c8_leaders_that_die_with_copies_are_followed(images: Images, processes:
 
 
 def test_c8_leaders_that_die_with_runs_cut_are_followed(images: Images, processes: Processes, spark: SparkSession):
-    def folded(cluster: Cluster) -> None:
-        fill(cluster)
-        with cluster.open(*NODES, spark=spark) as db:
-            db.compact("t")
-
     with images.copy(folded) as cluster:
         chain = Chain(cluster=cluster, procedure=NAMED["split"], processes=processes)
         chain.run("cut.files_written")

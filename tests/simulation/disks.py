@@ -90,6 +90,13 @@ class Copies:
                 self._disks[target].files.pop(beside, None)
             raise
 
+    @property
+    def near(self) -> frozenset[NodeId]:
+        return frozenset(self._disks)
+
+    def flush(self, target: NodeId, beside: str) -> None:
+        """What is put here is stored."""
+
     def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
         disk = self._disks[target]
         if not disk.up or beside not in disk.files:
@@ -114,9 +121,13 @@ def of_tablets(rows: Rows, tablets: Collection[TabletId], count: int) -> dict[in
 
 
 def write_level0(world: Cluster, relation: Relation, transaction: TransactionId, rows: Rows) -> list[Run]:
-    """One run for each set of replicas, on those of its nodes that take it, as the writer of a process does."""
-    runs = []
-    for number, (nodes, tablets) in enumerate(sorted(relation.replica_sets().items())):
+    """One run for each set of replicas, on those of its nodes that take it, as the writer of a process does: beside a
+    move for fewer and wider sets, where all of their nodes do."""
+    runs, roots = list[Run](), world.roots()
+    sets = relation.joint_sets({tablet_of(Token(token(key)), relation.tablets) for key in rows})
+    if not all(node in roots and roots[node].up and not roots[node].full for nodes in sets for node in nodes):
+        sets = relation.replica_sets()
+    for number, (nodes, tablets) in enumerate(sorted(sets.items())):
         part = of_tablets(rows, tablets, relation.tablets)
         if part:
             tokens = sorted(map(token, part))

@@ -5,6 +5,7 @@ What matters is printed at once, each line by one system call: a process that is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,11 +17,12 @@ from sqlalchemy import Connection
 
 import ebla
 from ebla.catalog import processes, topology
-from ebla.errors import NodeConflictError, StorageFullError, UsageError
+from ebla.errors import ConflictError, NodeConflictError, StorageFullError, UsageError
 from ebla.model.lifecycle.tablet import Stage, goes_back
 from ebla.model.topology import LEASE
 from ebla.storage import copies
 from ebla.storage.files import Root
+from ebla.tables.tiers import merge
 from ebla.topology import service
 
 KEYS = 60
@@ -55,9 +57,11 @@ def changes(number: int) -> dict[int, int | None]:
 class Writer:
     """Writes one number after another while the topology changes, one for each look at it, and says which are in."""
 
-    def __init__(self, db: ebla.Database, first: int) -> None:
+    def __init__(self, db: ebla.Database, first: int, *, merges: bool = False) -> None:
+        """`merges`: runs of level 0 are merged behind each write."""
         self._db = db
         self._first = first
+        self._merges = merges
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer")
 
@@ -77,6 +81,9 @@ class Writer:
             rows = [{"id": row, "n": value} for row, value in new.items() if value is not None]
             table.upsert(rows) if rows else table.delete([{"id": row} for row in new])
             say("ack", number)
+            if self._merges:
+                with contextlib.suppress(ConflictError):  # something else was at work on the same runs
+                    merge(self._db.context, "t")
             number += 1
             coordination.wait_round(rounds)
 
@@ -84,17 +91,19 @@ class Writer:
 # ---- procedures -----------------------------------------------------------------------------------------
 
 
-def carry_out(where: str, settings: dict[str, Any], kind: str, statement: str, first: int) -> None:
+def carry_out(
+    where: str, settings: dict[str, Any], kind: str, statement: str, first: int, merges: bool = False
+) -> None:
     """Carry out a request of the topology beside a writer: the one that an earlier process has asked for, or a new one.
 
-    Without a statement, nodes of this process ask when it opens.
+    Without a statement, nodes of this process ask when it opens. `merges`: the writer merges runs, too.
     """
     try:
         db = ebla.connect(where, **settings)
     except (NodeConflictError, UsageError) as error:  # a join that did not end, or ended badly
         say("refused", error)
         return
-    with db, Writer(db, first):
+    with db, Writer(db, first, merges=merges):
         asked = [row[0] for row in db.sql(f"SELECT id FROM system.topology_requests WHERE kind = '{kind}'").rows()]
         request = db.sql(statement).one()[0] if statement and not asked else max(asked, default=None)
         say("result", "nothing was asked for" if request is None else answer(db, request))

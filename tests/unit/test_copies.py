@@ -63,6 +63,42 @@ def test_the_halves_of_a_tablet_in_transition_are_written_where_it_is():
     assert [coming.writes_to(TabletId(one)) for one in range(4)] == [(A, B), (A, B), (C, B), (C, B)]
 
 
+def test_few_rows_beside_a_move_go_to_no_more_files_than_without():
+    placement = ((A,), (B,), (B,), (C,))
+    table = replace(table_of(4), placement=placement, moves={TabletId(1): Move(Stage.STREAMING, leaving=B, pending=A)})
+    assert table.replica_sets() == {(A,): [0], (A, B): [1], (B,): [2], (C,): [3]}
+    every = list(map(TabletId, range(4)))
+    assert table.joint_sets(every) == {(A, B): [0, 1, 2], (C,): [3]}
+    assert table.joint_sets([tablet for tablet in every if tablet != 1]) == table.replica_sets(), (
+        "without rows of it nothing goes farther"
+    )
+    for stage in (Stage.ALLOW_WRITE_BOTH_READ_OLD, Stage.USE_NEW):
+        other = replace(table, moves={TabletId(1): Move(stage, leaving=B, pending=A)})
+        assert other.joint_sets(every) == other.replica_sets()
+
+
+@given(st.data())
+def test_few_rows_beside_moves_reach_every_replica_that_they_would_reach_by_themselves(data: st.DataObject):
+    nodes = st.lists(st.sampled_from(list(map(NodeId, "abcde"))), min_size=1, max_size=3, unique=True).map(tuple)
+    placement = tuple(data.draw(st.lists(nodes, min_size=8, max_size=8)))
+    stages = st.sampled_from([None, *Stage])
+    moves = {
+        TabletId(tablet): Move(stage, leaving=placement[tablet][0], pending=NodeId("f"))
+        for tablet in range(8)
+        if (stage := data.draw(stages)) is not None
+    }
+    table = replace(table_of(8), placement=placement, moves=moves)
+    having = data.draw(st.sets(st.integers(0, 7).map(TabletId), min_size=1))
+    found = table.joint_sets(having)
+    assert sorted(tablet for tablets in found.values() for tablet in tablets) == list(range(8))
+    assert found.keys() <= table.replica_sets().keys()
+    for over, tablets in found.items():
+        assert all(set(table.writes_to(tablet)) <= set(over) for tablet in tablets)
+        # A copy that no tablet of the run needs would stay for ever: no move's end would take it.
+        needed = {node for tablet in having & set(tablets) for node in table.writes_to(tablet)}
+        assert not having & set(tablets) or needed == set(over)
+
+
 @pytest.fixture
 def roots(tmp_path: Path) -> dict[NodeId, Root]:
     found = {node: Root(str(tmp_path / node), fsync=False, owner=Owner("c", node)) for node in (A, B, C)}

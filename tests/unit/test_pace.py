@@ -139,6 +139,32 @@ def test_pieces_go_one_at_a_time_beside_writers_and_side_by_side_without(busy: b
     assert met == [not busy] * 2
 
 
+def test_small_pieces_together_are_one(turns: Pace, clock: Clock):
+    with turns.first(), turns.paced(0.25):
+        with turns.turn() as alone:
+            for _ in range(10):
+                with turns.turn() as inner:
+                    assert (alone, inner) == (True, False)
+                    clock.now_s += 0.01
+        assert turns.paused_s == pytest.approx(0.3)
+        piece(turns, clock)
+    assert turns.paused_s == pytest.approx(0.6)
+
+
+def test_threads_that_work_within_a_turn_have_it_already():
+    with pace.PACE.first(), pace.PACE.paced(0.9), pace.PACE.turn():
+        met = threading.Barrier(4)
+
+        def work(_: int) -> bool:
+            with pace.PACE.turn() as alone:
+                met.wait(60)
+                return alone
+
+        assert rf.in_threads(work, range(4)) == [False] * 4
+    with pace.PACE.first(), pace.PACE.paced(0.9), pace.PACE.turn() as alone:
+        assert alone, "the turn behind it is another one"
+
+
 def test_a_query_goes_first():
     turns = Pace()
     precedence = Precedence(pace=turns)

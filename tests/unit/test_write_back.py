@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,41 @@ def test_many_files_are_written_before_the_first_is_flushed_and_a_folder_is_flus
     assert [step.split()[0] for step in steps[:10]] == ["begun"] * 10
     assert sum(step.startswith("bytes") for step in steps) == 10
     assert steps[-2:] == ["names r1", "names r2"]
+
+
+def test_beside_a_writer_small_files_are_flushed_together(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
+    lacks, met, real = lacking(roots, 4), threading.Barrier(4), Root.flush_bytes
+
+    def flush(root: Root, path: str) -> None:
+        met.wait(60)  # each is flushed while the others are
+        real(root, path)
+
+    monkeypatch.setattr(Root, "flush_bytes", flush)
+    turns: list[bool] = []
+    real_turn = PACE.turn
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[bool]:
+        with real_turn() as alone:
+            turns.append(alone)
+            yield alone
+
+    monkeypatch.setattr(PACE, "turn", turn)
+    with PACE.first(), PACE.paced(0.9):
+        assert Copier(NodeFiles(roots), TransactionId(9)).copy(lacks) == [True] * 4
+    assert turns.count(True) == 3, "they are written, flushed and compared in a turn each"
+
+
+def test_large_files_and_those_of_other_machines_are_copied_by_themselves(
+    roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch
+):
+    copier = Copier(NodeFiles(roots), TransactionId(9))
+    near = [Lack(RelationId(1), f"{n}", copying.SMALL_BYTES, B, (A,)) for n in range(copying.BUNDLE_FILES + 1)]
+    large = Lack(RelationId(1), "large", copying.SMALL_BYTES + 1, B, (A,))
+    found = copier._bundles(list(enumerate([*near, large])))
+    assert sorted(map(len, found)) == [1, 1, copying.BUNDLE_FILES]
+    monkeypatch.setattr(NodeFiles, "near", frozenset({B}))
+    assert [len(one) for one in copier._bundles(list(enumerate(near)))] == [1] * len(near)
 
 
 def test_a_file_that_cannot_be_flushed_is_no_copy_and_the_others_are(

@@ -6,6 +6,8 @@ asks for a `turn` for each piece of some MiB. While writers or queries are at wo
 each comes a pause in proportion to what it took, so that the work has no more than its share of the time. A pause ends
 when neither have been at work for `QUIET_S`. Without them pieces go side by side, and none pauses.
 
+Small pieces can be put together into one: what asks for turns within a turn, its threads included, has it already.
+
 The work goes on under any load: a turn is kept for one piece and its pause, each piece is bounded, and a pause takes
 `PAUSE_S_MAX` at most. Where no thread is paced (a user waits for a repair, say) a turn is nothing.
 """
@@ -81,27 +83,41 @@ class Pace:
         return float(getattr(self._mine, "share", 1.0))
 
     def bound(self, function: Callable[P, Done]) -> Callable[P, Done]:
-        """The function, which has this thread's share in whichever thread it is called."""
-        share = self.share
+        """The function, which has this thread's share, and the turn that it is in, in whichever thread it is called."""
+        share, is_within = self.share, self._is_within
         if share >= 1:
             return function
 
         def run(*args: P.args, **named: P.kwargs) -> Done:
-            with self.paced(share):
+            with self.paced(share), self._in_turn() if is_within else contextlib.nullcontext():
                 return function(*args, **named)
 
         return run
+
+    @property
+    def _is_within(self) -> bool:
+        """Whether this thread is in a turn."""
+        return bool(getattr(self._mine, "is_within", False))
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        before, self._mine.is_within = self._is_within, True
+        try:
+            yield
+        finally:
+            self._mine.is_within = before
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
         """One piece of the work; whether it goes alone, and others wait for what it leaves to do."""
         share = self.share
-        if share >= 1 or not self.is_busy:
+        if share >= 1 or self._is_within or not self.is_busy:
             yield False
             return
         with self._turn:
             began_s = self._clock()
-            yield True
+            with self._in_turn():
+                yield True
             took_s = self._clock() - began_s
             self._pause(min(PAUSE_S_MAX, took_s * (1 / share - 1)))
 

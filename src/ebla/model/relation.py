@@ -9,7 +9,7 @@ level 1, so a read is "level 1 without the keys of level 0, plus the last mutati
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -274,6 +274,22 @@ class Relation:
         for tablet in map(TabletId, range(self.tablets)):
             groups.setdefault(tuple(sorted(self.writes_to(tablet))), []).append(tablet)
         return groups
+
+    def joint_sets(self, having: Collection[TabletId]) -> dict[tuple[NodeId, ...], list[TabletId]]:
+        """The same for few rows, which some tablets have: while one of these is written to old and new replicas, they
+        take the rows of tablets on some of them, too.
+
+        So a small write has no more files than without a move, and what comes to the new replica next is there already.
+        """
+        groups = self.replica_sets()
+        both = {t for t in self.moves.keys() & set(having) if writes_to(self._stage(t)) is Replicas.BOTH}
+        unions = [nodes for nodes, tablets in groups.items() if both.intersection(tablets)]
+        unions = [nodes for nodes in unions if not any(set(nodes) < set(other) for other in unions)]
+        found: dict[tuple[NodeId, ...], list[TabletId]] = {}
+        for nodes, tablets in groups.items():
+            over = [other for other in unions if set(nodes) <= set(other)]
+            found.setdefault(min(over, key=lambda other: (len(other), other), default=nodes), []).extend(tablets)
+        return {nodes: sorted(tablets) for nodes, tablets in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,7 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
     file, finds it whole. Where that fails, what was there before is untouched, and nothing is left beside it.
     """
     begin_copy(source, target, path, size, beside)
+    flush_copy(target, beside)
     end_copy(source, target, path, size, beside)
     flush_names(target, [path])
 
@@ -133,14 +134,20 @@ def begin_copy(source: Root, target: Root, path: str, size: int, beside: str) ->
             _put(source, target, path, beside)
 
 
+def flush_copy(target: Root, beside: str) -> None:
+    """Have the disk store a copy. Several at a time: one flush of the file system's journal serves them."""
+    if isinstance(target, RemoteRoot):
+        return
+    with _cleaned(target, beside), translated(target.full(beside)), PACE.turn():
+        target.flush_bytes(beside)
+
+
 def end_copy(source: Root, target: Root, path: str, size: int, beside: str) -> None:
-    """Flush a copy, read it again, and give it its name."""
+    """Read a flushed copy again, and give it its name."""
     if isinstance(target, RemoteRoot):
         return
     with _cleaned(target, beside):
         with translated(target.full(beside)):
-            with PACE.turn():
-                target.flush_bytes(beside)
             same = _compare(source, target, path, size, beside)
         if same != size:
             raise _other_bytes(target, path, size, f"{same} bytes")
@@ -215,7 +222,7 @@ def _compare(source: Root, target: Root, path: str, size: int, beside: str) -> i
     Both are read into two buffers that are kept, small ones where the disks are of this machine: they stay in the cache
     of a core. Memory that is taken anew for each block costs more than reading it.
     """
-    block = NEAR_BLOCK_BYTES if source.local and target.local else BLOCK_BYTES
+    block = min(size + 1, NEAR_BLOCK_BYTES if source.local and target.local else BLOCK_BYTES)
     sent, stored, same = bytearray(block), bytearray(block), 0
     with (
         source.filesystem.open_input_stream(source.inner(path)) as ours,

@@ -5,7 +5,7 @@ The file is read a row group at a time, so memory is bounded, and nothing is sor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,9 @@ from ebla.model.relation import TOKEN, Relation
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, translated
 from ebla.values import token as tokens
+
+PIECE_BYTES = 12 * 2**20
+"""Row groups of about this size, before compression, are cut in one turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +42,37 @@ def cut(source: Root, path: str, relation: Relation, into: Root, name: Callable[
     statistics = _statistics(file)
     parts: dict[TabletId, _Writer] = {}
     try:
-        for group in groups:
-            with PACE.turn():
-                table = file.read_row_group(group)
-                of_row = tokens.tablets_of(_tokens(table, relation), relation.tablets)
-                for number in np.unique(of_row):
-                    tablet = TabletId(int(number))
-                    if tablet not in parts:
-                        parts[tablet] = _Writer(into, name(tablet), file.schema_arrow, statistics, relation, rows_max)
-                    parts[tablet].add(table.filter(pa.array(of_row == number)))
+        for piece in _pieces(file):
+            with PACE.turn() as alone:
+                for group in piece:
+                    table = file.read_row_group(group, use_threads=not alone)  # one core beside queries
+                    of_row = tokens.tablets_of(_tokens(table, relation), relation.tablets)
+                    for number in np.unique(of_row):
+                        tablet = TabletId(int(number))
+                        if tablet not in parts:
+                            parts[tablet] = _Writer(
+                                into, name(tablet), file.schema_arrow, statistics, relation, rows_max
+                            )
+                        parts[tablet].add(table.filter(pa.array(of_row == number)))
         return [CutFile(tablet=tablet, path=part.path, facts=part.end()) for tablet, part in sorted(parts.items())]
     finally:
         for part in parts.values():
             part.close()
+
+
+def _pieces(file: pq.ParquetFile) -> Iterator[list[int]]:
+    """Row groups that are cut in one turn. Many short turns would meet each query of some 100 ms; of few long ones with
+    their pauses most queries meet none."""
+    piece: list[int] = []
+    size = 0
+    for group in range(file.metadata.num_row_groups):
+        piece.append(group)
+        size += file.metadata.row_group(group).total_byte_size
+        if size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
 
 def _tokens(table: pa.Table, relation: Relation) -> npt.NDArray[np.int64]:
@@ -117,8 +138,9 @@ class _Writer:
         self._kept, self._kept_rows = [], 0
 
     def end(self) -> rf.Facts:
-        """Write what is left; what the file has."""
-        self._flush()
+        """Write what is left, which may be most of the file; what the file has."""
+        with PACE.turn():
+            self._flush()
         self.close()
         size = self._root.size(self.path) or 0
         return rf.bounded(self._rows, size, self._relation, self._first, self._last)

@@ -22,6 +22,11 @@ class Files(Protocol):
         """The nodes whose roots can be written to."""
         ...
 
+    @property
+    def near(self) -> frozenset[NodeId]:
+        """The nodes whose disks are of this machine."""
+        ...
+
     def size(self, node: NodeId, path: str) -> int | None:
         """The bytes of a file; `None`: there is none."""
         ...
@@ -34,8 +39,12 @@ class Files(Protocol):
         """Copy a file beside its place; `StorageError`: there is none. `beside`: a name of the copier's own."""
         ...
 
+    def flush(self, target: NodeId, beside: str) -> None:
+        """Have the disk store such a copy; `StorageError`: there is none."""
+        ...
+
     def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
-        """Flush such a copy, check it, and give it its name; `StorageError`: there is none."""
+        """Check such a copy, which is flushed, and give it its name; `StorageError`: there is none."""
         ...
 
     def flush_names(self, node: NodeId, paths: Sequence[str]) -> None:
@@ -57,6 +66,10 @@ class NodeFiles:
     def writable(self) -> frozenset[NodeId]:
         return frozenset(node for node, root in self._roots.items() if root.is_writable)
 
+    @property
+    def near(self) -> frozenset[NodeId]:
+        return frozenset(node for node, root in self._roots.items() if root.local and not root.is_remote)
+
     def size(self, node: NodeId, path: str) -> int | None:
         return self._roots[node].size(path)
 
@@ -66,6 +79,9 @@ class NodeFiles:
 
     def copy(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
         copies.begin_copy(self._roots[source], self._roots[target], path, size, beside)
+
+    def flush(self, target: NodeId, beside: str) -> None:
+        copies.flush_copy(self._roots[target], beside)
 
     def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
         copies.end_copy(self._roots[source], self._roots[target], path, size, beside)

@@ -7,9 +7,12 @@ and insert it again: then the insert stands.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.ids import NodeId, RunId, TabletId, Token, TransactionId
-from ebla.errors import DuplicateKeyError, EblaError
+from ebla.errors import DuplicateKeyError, EblaError, StorageError
 from ebla.model.relation import DELETED, ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run, RunSource
 from ebla.model.snapshot import Snapshot
 from ebla.model.staging import Arrival
@@ -33,8 +36,13 @@ from ebla.values.columns import python_tuples
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+log = logging.getLogger("ebla.tables")
+
 KIND = "_kind"
 UPSERT, INSERT, DELETE = "upsert", "insert", "delete"
+JOINT_BYTES = 2**20
+"""A batch up to this size is written to fewer and wider sets of replicas while tablets move: files cost more than
+their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +142,11 @@ def level0_runs(
     first: int = 0,
     cache: rf.LevelZeroCache | None = None,
 ) -> list[Run]:
-    """Write a settled batch as level 0, one file per set of replicas or tablet, under the roots of the set.
+    """Write a settled batch as level 0, one file per set of replicas or tablet, under the roots of the set. While
+    tablets move, a batch of few rows goes to fewer and wider sets, if all of their nodes take it.
 
-    `first` is the number of the first file: this transaction's files before it have others. The rows stay in the cache:
-    who reads them next need not decode them.
+    `first` is the number of the first file: this transaction's files before it have others, and it may give numbers to
+    two files for each set. The rows stay in the cache: who reads them next need not decode them.
     """
     key = [c.physical for c in relation.key]
     identity = [c.physical for c in relation.identity]
@@ -152,14 +161,14 @@ def level0_runs(
         groups = [(relation.writes_to(t), [t]) for t in map(TabletId, range(relation.tablets))]
     of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
 
-    def write(item: tuple[int, tuple[tuple[NodeId, ...], list[TabletId]]]) -> Run | None:
+    def write(least: int, item: tuple[int, tuple[tuple[NodeId, ...], list[TabletId]]]) -> Run | None:
         number, (nodes, tablets) = item
         part = full if of_row is None else full.filter(pa.array(np.isin(of_row, tablets)))
         if part.num_rows == 0:
             return None
         path = run_path(relation.id, transaction, number)
         ordered = part.replace_schema_metadata({rf.ORDERED: b"1"})
-        size, done = copies.write(ordered, path, roots, nodes, relation.min_copies)
+        size, done = copies.write(ordered, path, roots, nodes, least)
         if cache is not None:
             cache.put(path, part)
         run = _level0(part, relation, transaction, path, done, size, number)
@@ -167,8 +176,34 @@ def level0_runs(
             return replace(run, tablet=tablets[0])
         return run if of_row is None else replace(run, spread=spread(of_row, tablets, relation.tablets))
 
-    written = rf.in_threads(write, list(enumerate(groups, start=first)))
+    if of_row is not None and relation.moves and not by_tablet and full.nbytes <= JOINT_BYTES:
+        joint = sorted(relation.joint_sets(list(map(TabletId, np.unique(of_row).tolist()))).items())
+        if len(joint) < len(groups) and _all_live(roots, [node for nodes, _ in joint for node in nodes]):
+            try:
+                return _there(rf.in_threads(partial(write, len(roots)), list(enumerate(joint, start=first))))
+            except StorageError as error:  # a node less may do for each of the narrow sets
+                log.info("relation=%s expected all nodes of a move to take a write, found %s", relation.name, error)
+            _remove(relation, transaction, roots, range(first, first + len(joint)))
+            first += len(joint)
+    return _there(rf.in_threads(partial(write, relation.min_copies), list(enumerate(groups, start=first))))
+
+
+def _there(written: Sequence[Run | None]) -> list[Run]:
     return [run for run in written if run is not None]
+
+
+def _all_live(roots: Mapping[NodeId, Root], nodes: Iterable[NodeId]) -> bool:
+    """A node that is down costs a write time, which is not spent twice."""
+    return all(node in roots and roots[node].is_writable for node in set(nodes))
+
+
+def _remove(
+    relation: Relation, transaction: TransactionId, roots: Mapping[NodeId, Root], numbers: Iterable[int]
+) -> None:
+    for number in numbers:
+        for root in roots.values():
+            with contextlib.suppress(StorageError):  # a node that is away keeps its file until a sweep
+                root.remove(run_path(relation.id, transaction, number))
 
 
 def spread(of_row: npt.NDArray[np.int64], some: Sequence[TabletId], tablets: int) -> str:

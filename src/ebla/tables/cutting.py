@@ -26,7 +26,7 @@ from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 from ebla.tables.write_access import WriteAccess
 
-COMMIT_BYTES = 2**28
+COMMIT_BYTES = 2**26
 """Runs are cut and committed in parts of about this size: what is cut stays cut. A part that leaves time to writers
 takes some times as long, and a barrier waits for it no longer than for any transaction."""
 

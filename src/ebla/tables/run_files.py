@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebla.base.ids import NodeId, TabletId, TransactionId
+from ebla.base.pace import PACE
 from ebla.base.settings import Settings
 from ebla.errors import StorageError
 from ebla.model.relation import Kind, Relation, Run, RunSource
@@ -56,7 +57,7 @@ class RunFiles:
     ) -> list[Run]:
         """Write settled rows as level 0: one run for each set of replicas, or for each tablet."""
         relation = self.relation
-        first = self._given(relation.tablets if by_tablet else len(relation.replica_sets()))
+        first = self._given(relation.tablets if by_tablet else 2 * len(relation.replica_sets()))
         return b.level0_runs(
             table, kinds, relation, self._transaction, self._roots, by_tablet=by_tablet, first=first, cache=cache
         )
@@ -106,7 +107,8 @@ class RunFiles:
                 source=source,
             )  # fmt: skip
             root.move(file.path, run.path)
-            root.flush(run.path)
+            with PACE.turn():
+                root.flush(run.path)
             run = replace(run, nodes=copies.copy(root, run.path, roots, run.nodes, relation.min_copies))
             if all(roots[node].location != root.location for node in run.nodes):
                 root.remove(run.path)
