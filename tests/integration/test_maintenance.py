@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from ebla.errors import ConflictError
 from ebla.tables import compaction, fold, vacuum
 from ebla.tables.tiers import Due
 from ebla.values import token as tokens
+from ebla.views.epoch import cost
+from support.saboteur import Hold
 from support.warehouse import connect, eventually, file_of, live_runs, named, open_transactions, rows, stored
 
 if TYPE_CHECKING:
@@ -150,6 +153,60 @@ def test_a_compaction_that_always_loses_gives_up_and_leaves_nothing(db, monkeypa
     db.vacuum(retain_s=0)
     assert stored(db) == named(db)
     assert rows(db, "t") == [(1, 0)]
+
+
+def test_a_piece_is_abandoned_for_a_large_epoch_where_others_have_ended(spark, db, monkeypatch):
+    """Other jobs hold every core, so the piece can end in no other way."""
+    table = db.table("t")
+    table.upsert([{"id": i, "n": 0} for i in range(100)])
+    assert compaction.compact(db.context, "t", gives_way=lambda: True).ended
+    table.upsert([{"id": i, "n": 1} for i in range(50)])
+    before, tracker, pieces = live_runs(db, "t"), spark.sparkContext.statusTracker(), db.context.sessions.pieces
+    assert pieces._credit_s > 0
+    pieces._credit_s, pieces._row_s = 600.0, None  # on a busy machine the second piece may be far slower
+    hold = Hold(spark)
+    hold.begin()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            piece = pool.submit(compaction.compact, db.context, "t", gives_way=lambda: True)
+            eventually(lambda: bool({*tracker.getActiveJobsIds()} - hold.own()[0]))
+            assert pieces.abandon()
+            done = piece.result()
+    finally:
+        hold.end()
+    assert (done.tablets, done.folded_runs, done.version, done.ended) == (0, 0, None, False)
+    assert live_runs(db, "t") == before
+    assert not open_transactions(db)
+    pieces._credit_s = 0.0
+    real, again = fold.rewrite, []
+
+    def in_vain(*arguments):
+        again.append(pieces.abandon())
+        real(*arguments)
+
+    monkeypatch.setattr(compaction, "rewrite", in_vain)
+    done = compaction.compact(db.context, "t", gives_way=lambda: True)
+    assert (again, done.tablets, done.ended) == ([False], 8, True)
+    assert rows(db, "SELECT n, count(*) FROM t GROUP BY n") == [(0, 50), (1, 50)]
+    db.vacuum(retain_s=0)
+    assert stored(db) == named(db)
+
+
+def test_no_piece_is_abandoned_for_a_small_epoch(spark, tmp_path, monkeypatch):
+    with connect(tmp_path / "warehouse", spark, auto_refresh=False) as db:
+        monkeypatch.setattr(cost, "LARGE_ROWS", 50)
+        called: list[None] = []
+        monkeypatch.setattr(db.context.sessions.pieces, "abandon", lambda: called.append(None))
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        db.table("t").upsert([{"id": i, "n": 0} for i in range(200)])
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT n, count(*) AS k FROM t GROUP BY n")
+        counts = []
+        for changed in (50, 51):
+            called.clear()
+            db.table("t").upsert([{"id": i, "n": changed} for i in range(changed)])
+            db.sql("FLUSH")
+            counts.append(len(called))
+        assert counts == [0, 1]
 
 
 def test_many_writes_are_compacted_in_the_background(spark, tmp_path, monkeypatch):

@@ -310,15 +310,24 @@ def test_epochs_run_in_the_background(spark: SparkSession, tmp_path: Path) -> No
         wait_until(lambda: rows(db, "SELECT * FROM ranked") == Counter([(1, 1, 1)]))
 
 
-def test_explain_shows_the_steps(db: ebla.Database) -> None:
+@pytest.mark.parametrize(
+    ("db", "words", "by"),
+    [
+        ({"driver_rows_max": 10_000}, "on the driver, without Spark", "driver"),
+        ({"driver_rows_max": 0}, "by one Spark job", "spark"),
+    ],
+    indirect=["db"],
+    ids=["driver", "spark"],
+)
+def test_explain_shows_the_steps(db: ebla.Database, words: str, by: str) -> None:
     create(db, "card")
     shown = db.sql("EXPLAIN MATERIALIZED VIEW card")
     text, json_text, mermaid = shown.one()
     assert "transform: (id) of the changed rows of customers" in text
     assert "grab: (id) of orders by (customer)" in text
-    assert "few rows: computed on the driver, without Spark" in text
+    assert f"few rows: computed {words}" in text
     assert '"plan": "incremental"' in json_text
-    assert '"few_rows": "driver"' in json_text
+    assert f'"few_rows": "{by}"' in json_text
     assert mermaid.startswith("flowchart")
     assert (
         "state: ready; epochs follow every write\n    to failed, by an epoch: a row or the query fails; stores" in text

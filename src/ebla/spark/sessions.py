@@ -10,6 +10,7 @@ from ebla.base.settings import Settings
 from ebla.errors import UsageError
 from ebla.spark import in_place
 from ebla.spark import session as spark_session
+from ebla.spark.pieces import Pieces
 from ebla.spark.tags import Tags
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Sessions:
         self._lock = threading.RLock()
         self.tags = Tags(lambda: self.current)
         """Which jobs belong to which statement."""
+        self.pieces = Pieces(self.tags)
+        """The piece of a compaction that is at work, which a large epoch may have abandoned."""
         self.on_start: Callable[[], None] = lambda: None
         """Called when Spark was started: work in the background was waiting for it."""
 

@@ -2,11 +2,13 @@
 
 In the background a compaction folds some tablets after the
 others, in *pieces* of about `PIECE_ROWS` rows for each of its cores: each is one Spark job and one commit, so that what
-is more urgent can go first in between. Half of Spark's cores are its own, so that another job finds one.
+is more urgent can go first in between. Half of Spark's cores are its own, so that another job finds one. A large epoch
+has the piece that is at work abandoned (`ebla.spark.pieces`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +22,11 @@ from ebla.errors import ConflictError
 from ebla.model.relation import Relation, Run
 from ebla.model.work import WorkKind
 from ebla.relations.indexes import may_fold
+from ebla.spark.pieces import AbandonedError
 from ebla.storage import runs as rf
 from ebla.storage.node_storage import NodeStorage
 from ebla.tables.context import Context
-from ebla.tables.fold import commit_fold, crowded, plan_fold, rewrite, touched
+from ebla.tables.fold import as_piece, commit_fold, crowded, plan_fold, rewrite, touched
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
 
@@ -55,8 +58,9 @@ def compact(
 ) -> CompactionResult:
     """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0.
 
-    With `gives_way`, piece by piece; it is asked after each whether the compaction ends early. What is folded stays
-    folded. While a split is decided, level 1 is cut for the tablets that are coming.
+    With `gives_way`, piece by piece; it is asked after each whether the compaction ends early, and a large epoch may
+    have the piece abandoned that is at work. What is folded stays folded. While a split is decided, level 1 is cut for
+    the tablets that are coming.
     """
     since: Version | None = None
     done: CompactionResult | None = None
@@ -112,10 +116,14 @@ def _compact(
             )
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
             sink = Sink(transaction, relation.in_map(tablets))
-            with rf.reading([snapshot], transaction.roots):
+            piece = as_piece(context, snapshot, fold) if in_pieces else contextlib.nullcontext()
+            with rf.reading([snapshot], transaction.roots), piece:
                 rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
             version = commit_fold(sink, snapshot, fold)
+    except AbandonedError as error:
+        transaction.give_up(error)
+        return replace(nothing, ended=False), until
     except BaseException as error:
         transaction.give_up(error)
         raise

@@ -5,6 +5,7 @@ Deciding what to fold is a pure function of a snapshot.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def plan_fold(
     """
     old = {t: snapshot.cutoffs.get(t, BEGINNING) for t in snapshot.tablets}
     due = sorted((t for t in touched if old[t] < since), key=lambda t: (old[t], t))
-    rewritten = tuple(sorted(_first(due, _rows(snapshot), rows_max, least)))
+    rewritten = tuple(sorted(_first(due, rows_of(snapshot), rows_max, least)))
     settled = tuple(t for t in snapshot.tablets if t not in touched)
     again = set(rewritten)
     new: dict[int, Version] = {
@@ -81,7 +82,7 @@ def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: floa
     return found
 
 
-def _rows(snapshot: Snapshot) -> dict[TabletId, int]:
+def rows_of(snapshot: Snapshot) -> dict[TabletId, int]:
     """About how many rows each tablet has, in both levels."""
     spanning = sum(r.rows for r in snapshot.level0 if r.tablet == SPANS_TABLETS)
     found = dict.fromkeys(snapshot.tablets, spanning // len(snapshot.tablets))
@@ -115,6 +116,12 @@ def touched(storage: NodeStorage, settings: Settings, snapshot: Snapshot) -> set
     return found & set(snapshot.tablets)
 
 
+def as_piece(context: Context, snapshot: Snapshot, fold: Fold) -> contextlib.AbstractContextManager[None]:
+    """What is rewritten inside may be abandoned for a large epoch, which is `AbandonedError`."""
+    rows = rows_of(snapshot)
+    return context.sessions.pieces.at_work(sum(rows[tablet] for tablet in fold.rewritten))
+
+
 def rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> None:
     if not fold.rewritten:
         return
@@ -124,6 +131,7 @@ def rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> Non
             part = reads.snapshot(connection, relation, snapshot.version, snapshot.tokens_of(fold.rewritten))
     rows = sscan.merged(context.writer, part, roots, context.storage.level0, rows_max=context.settings.level0_rows_max)
     after = sink.relation.tablets
+    context.sessions.pieces.check()
     files = sink.files.cut(rows, [t for one in snapshot.tokens_of(fold.rewritten) for t in tablets_over(one, after)])
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
 

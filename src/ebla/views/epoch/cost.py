@@ -16,6 +16,10 @@ SHARE_MAX = 0.4
 """A change of more than this share of an input is not followed."""
 
 
+LARGE_ROWS = 50_000
+"""An epoch of more rows takes long enough that a piece of compaction is abandoned for it."""
+
+
 class Way(StrEnum):
     DRIVER = "driver"
     SPARK = "spark"
@@ -41,3 +45,8 @@ def estimate(written: Mapping[str, int], sizes: Mapping[str, int], *, rows_max: 
         most = max(shares, key=lambda t: shares[t])
         return Estimate(way=Way.RECOMPUTE, share=share, reason=f"{shares[most]:.0%} of {most} changed")
     return Estimate(way=Way.SPARK, share=share, reason=f"{rows} rows changed")
+
+
+def is_large(written: Mapping[str, int], guess: Estimate, view_rows: int) -> bool:
+    """Whether an epoch follows or computes more rows than `LARGE_ROWS`: then it is worth all cores."""
+    return (view_rows if guess.way is Way.RECOMPUTE else sum(written.values())) > LARGE_ROWS

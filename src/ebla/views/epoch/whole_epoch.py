@@ -17,7 +17,7 @@ from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.chunk_rows import chunk_alone, groups_added
-from ebla.views.epoch.cost import Estimate, Way, estimate
+from ebla.views.epoch.cost import Estimate, Way, estimate, is_large
 from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.first_rows import as_it_is, first_anew, keep
 from ebla.views.epoch.follow import FAILS_ALONE, follow
@@ -61,6 +61,8 @@ class WholeEpoch:
         sizes = {n: inputs.size(n) for n in inputs.relations}
         view_rows = self._operands.stored.rows_at_most
         guess = estimate(written, sizes, rows_max=inputs.rows_max, view_rows=view_rows)
+        if self._growth is None and is_large(written, guess, view_rows):
+            self._attempt.context.sessions.pieces.abandon()
         if self._growth is not None and self._growth.stretches and sum(written.values()) > inputs.rows_max:
             return self._chunk(changed, guess)
         if guess.way is Way.DRIVER:
