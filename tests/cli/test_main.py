@@ -204,6 +204,32 @@ def test_a_defect_is_no_traceback(place, monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+CALLS_ANOTHER = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from ebla.cli import main
+def run(arguments):
+    ThreadPoolExecutor(1).submit(threading.Event().wait, 600)  # the other node does not answer
+    print("stopped")
+    return 5
+main.run = run
+main.main()
+"""
+
+
+@pytest.mark.process
+def test_a_node_that_has_stopped_waits_for_no_call_to_another():
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS_ANOTHER, "node", "start"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert (done.returncode, done.stdout) == (5, "stopped\n"), done.stderr
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_text_that_the_terminal_lacks_is_escaped(place, encoding):

@@ -16,6 +16,9 @@ from ebla.cli.commands import app
 
 SHORT = ("query", "status", "metrics")
 """Commands that answer from the catalog and files alone, and start neither Spark nor a thread that outlives them."""
+LEAVING = (*SHORT, "node")
+"""Commands that end at once when their work is done. A node has closed all that it had then; the interpreter would wait
+for its calls to other nodes, which have half a minute to answer."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -56,8 +59,8 @@ def main() -> None:
     """The program. Unlike `run` it also settles what concerns the whole process: its modules, logs and streams."""
     passwords.hide()
     arguments = sys.argv[1:]
-    is_short = _command_of(arguments) in SHORT
-    if is_short:
+    command = _command_of(arguments)
+    if command in SHORT:
         gc.disable()  # it would look through every imported module, again and again, and find nothing
         # Arrow looks for pandas, which takes as long to import as the rest of the command.
         sys.meta_path.insert(0, lazy.AbsentPackage("pandas"))
@@ -66,7 +69,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     failure.quiet_logs(failure.ErrorFormat.of(arguments))
     code = run(arguments)
-    if is_short:
+    if command in LEAVING:
         _leave(code)
     sys.exit(code)
 
