@@ -12,6 +12,8 @@ import pytest
 
 import ebla
 from ebla.errors import DuplicateKeyError, SnapshotError, TypeMismatchError
+from ebla.spark import scan
+from ebla.tables import compaction
 from ebla.values import token as tokens
 from support.warehouse import connect, later, live_runs, named, refused, rows, stored
 
@@ -129,6 +131,40 @@ def test_unusual_names_of_folders_tables_and_columns(spark, tmp_path, settings):
         assert found == expected
         assert table.changes(0).count() == 4
         assert table.scan(tablets=[0]).count() + table.scan(tablets=[1]).count() == 4
+
+
+@pytest.mark.parametrize("keys_max", [1_000_000, 0], ids=["broadcast", "shuffled"])
+def test_the_newest_of_several_large_commits_counts(spark, tmp_path, monkeypatch, keys_max):
+    """Of rows that several commits in files have written, before and behind a fold of some tablets."""
+    monkeypatch.setattr(scan, "BROADCAST_ROWS_MAX", keys_max)
+    monkeypatch.setattr(compaction, "PIECE_ROWS", 1)
+    with connect(tmp_path / "warehouse", spark, batch_rows_max=0, level0_rows_max=0) as db:
+        db.sql("CREATE TABLE t (s STRING, id BIGINT, n INT, PRIMARY KEY (s, id))")
+        table, expected = db.table("t"), dict[tuple[str, int], int]()
+
+        def write(n: int, some: range, gone: range) -> None:
+            table.upsert([{"s": f"s{i % 3}", "id": i, "n": n} for i in some])
+            expected.update({(f"s{i % 3}", i): n for i in some})
+            table.delete([{"s": f"s{i % 3}", "id": i} for i in gone])
+            for i in gone:
+                expected.pop((f"s{i % 3}", i), None)
+
+        def shown() -> dict[tuple[str, int], int]:
+            return {(s, i): n for s, i, n in rows(db, "t")}
+
+        write(0, range(60), range(50, 70))
+        db.compact("t")
+        for n, (some, gone) in enumerate([(range(40), range(5)), (range(3, 30), range(20, 25)), (range(55), range(0))]):
+            write(n + 1, some, gone)
+            assert shown() == expected
+        plan = db.sql("SELECT * FROM t").to_spark()._jdf.queryExecution().optimizedPlan().toString()
+        assert ("Window" in plan) == (keys_max == 0)
+        assert compaction.compact(db.context, "t", gives_way=lambda: True).tablets == 1
+        assert shown() == expected
+        write(9, range(10, 58, 2), range(10, 20))
+        assert shown() == expected
+        db.compact("t")
+        assert shown() == expected
 
 
 def test_a_warehouse_can_be_moved(spark, tmp_path):

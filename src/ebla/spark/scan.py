@@ -191,7 +191,7 @@ def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> Data
 
 BROADCAST_ROWS_MAX = 1_000_000
 BROADCAST_BYTES_MAX = 64 * 2**20
-"""Up to these bounds the keys of level 0 are broadcast, so that Spark does not shuffle level 1."""
+"""Up to these bounds the keys of level 0 are broadcast, so that Spark shuffles neither level 1 nor level 0."""
 
 
 def _changed_keys(
@@ -205,8 +205,12 @@ def _changed_keys(
     else:
         rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
     keys = rows.selectExpr(*renamed([(n, _DELTA + n) for n in (*(c.physical for c in identity), TOKEN)]))
-    rows_read, size = sum(r.rows for r in snapshot.level0), sum(r.bytes for r in snapshot.level0)
-    return F.broadcast(keys) if rows_read <= BROADCAST_ROWS_MAX and size <= BROADCAST_BYTES_MAX else keys
+    return F.broadcast(keys) if _may_broadcast(snapshot.level0) else keys
+
+
+def _may_broadcast(runs: Sequence[Run]) -> bool:
+    """Whether the keys in these runs are broadcast."""
+    return sum(r.rows for r in runs) <= BROADCAST_ROWS_MAX and sum(r.bytes for r in runs) <= BROADCAST_BYTES_MAX
 
 
 def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:
@@ -235,10 +239,19 @@ def latest_mutations(
     snapshot: Snapshot | None = None,
 ) -> DataFrame:
     """The last mutation of every key in runs too large for the driver: physical columns, `_deleted`, `_token`,
-    `_version`. One scan, one shuffle by token; none if all runs are of one version, which has each key once."""
+    `_version`. One scan if all runs are of one version, which has each key once; with it a broadcast of the keys of all
+    versions but the first; of too many keys one shuffle by token."""
     rows = _mutations(spark, relation, runs, copies, roots, snapshot)
-    if len({run.begin_version for run in runs}) == 1:
+    versions = {run.begin_version for run in runs}
+    if len(versions) == 1:
         return rows
+    newer = [run for run in runs if run.begin_version > min(versions)]
+    if _may_broadcast(newer):
+        keys = _mutations(spark, relation, newer, copies, roots, snapshot, relation.identity)
+        names = [*(c.physical for c in relation.identity), TOKEN, VERSION]
+        marked = F.broadcast(keys.selectExpr(*renamed([(n, _DELTA + n) for n in names])))
+        on = f"{same_key_sql(relation.identity, '', _DELTA)} AND {_DELTA + VERSION} > {VERSION}"
+        return rows.join(marked, F.expr(on), "left_anti")
     by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
     ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
     return ranked.filter(f"{_RANK} = 1").drop(_RANK)
@@ -251,9 +264,13 @@ def _mutations(
     copies: Mapping[RunId, NodeId],
     roots: Mapping[NodeId, Root],
     snapshot: Snapshot | None,
+    columns: Sequence[Column] | None = None,
 ) -> DataFrame:
-    """All mutations in runs, with `_token` and `_version`; of a snapshot, those that level 1 does not have."""
-    schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
+    """All mutations in runs, with `_token` and `_version`; of a snapshot, those that level 1 does not have.
+
+    `columns`: those that are read, the identity among them; by default all.
+    """
+    schema = struct(relation.columns if columns is None else columns).add(T.StructField(DELETED, T.BooleanType()))
     paths = dict(zip(rf.paths(roots, runs, chosen=copies), runs, strict=True))
     versions = {int(run.begin_version) for run in runs}
     read = files(spark, list(paths), schema)
