@@ -118,6 +118,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def active_session(request: pytest.FixtureRequest) -> None:
+    """The session of the run is this thread's, as where a program has just made it.
+
+    The JVM keeps the active session of each connection. An interrupted call closes that of its thread, and where none
+    is active Spark writes to no source of Python's: what one test did would decide about the next.
+    """
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
 @pytest.fixture(scope="session")
 def processes() -> Iterator[Processes]:
     """Where tests get real processes from, cheaply. One that needs Spark starts its own."""

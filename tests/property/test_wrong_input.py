@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -42,23 +41,13 @@ def test_wrong_input_gets_an_error_that_says_something(door: str, part: int, pro
     assert not found, "\n".join(_told(json.loads(line)) for line in found[:5])
 
 
-@pytest.fixture
-def active(spark: SparkSession) -> Iterator[SparkSession]:
-    """Spark's session, active again afterwards: wrong input may leave this thread none in the JVM, and without one
-    Spark finds no source of Python's in the tests that follow."""
-    yield spark
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    jvm.SparkSession.setActiveSession(spark._jsparkSession)
-
-
 def test_wrong_statements_that_reach_spark_get_an_error_that_says_something(
-    active: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Where Java is: of the statements that Ebla's own parser takes, since the others end before Spark."""
     monkeypatch.chdir(tmp_path)
     wrong: list[dict[str, object]] = []
-    with connect(tmp_path / "w", active, tablets=1, barrier_grace_s=0.0) as db:
+    with connect(tmp_path / "w", spark, tablets=1, barrier_grace_s=0.0) as db:
         for place, seed in enumerate(itertools.islice(filter(_parses, itertools.count()), ON_SPARK)):
             if place % 10 == 0:
                 fuzz_tasks.restore(db)
@@ -70,9 +59,9 @@ def test_wrong_statements_that_reach_spark_get_an_error_that_says_something(
 PARAMETERS = (2**63, 10**40, Decimal("NaN"), pd.NaT, uuid.UUID(int=0), print, ..., object(), "\ud800")
 
 
-def test_a_parameter_that_spark_has_no_type_for_is_named(active: SparkSession, tmp_path: Path):
+def test_a_parameter_that_spark_has_no_type_for_is_named(spark: SparkSession, tmp_path: Path):
     """Neither a raw exception of Py4J nor a lost job: repeating the statement would not help."""
-    with connect(tmp_path / "w", active) as db:
+    with connect(tmp_path / "w", spark) as db:
         for value in PARAMETERS:
             with pytest.raises(ebla.TypeMismatchError, match=r"^parameter :p: expected .*, found "):
                 db.sql("SELECT upper(:p) AS p", p=value)
