@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.base.ids import NodeId
+from ebla.catalog.topology import OPEN
 from ebla.errors import NodeConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import Member, Request, RequestKind, RequestState
+from ebla.model.topology import Member, Request, RequestKind
 
 ASKS = frozenset({RequestKind.JOIN, RequestKind.REPLACE})
 """The kinds of requests by which a node becomes a member."""
-OPEN = frozenset({RequestState.QUEUED, RequestState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
