@@ -179,9 +179,9 @@ def test_a_node_that_stops_refuses_with_the_time_to_try_again(node: Make, caller
     assert one.http.get("/health/live").status_code == 200
 
 
-def test_a_request_that_is_cancelled_commits_nothing(
-    node: Make, caller: Make, db: ebla.Database, table: None, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def held_write(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """A write stops when its files are written: the first event says that it has, the second one lets it go on."""
     reached, go_on = threading.Event(), threading.Event()
 
     def wait(name: str) -> None:
@@ -190,6 +190,13 @@ def test_a_request_that_is_cancelled_commits_nothing(
             assert go_on.wait(250)
 
     monkeypatch.setattr(writes, "hit", wait)
+    return reached, go_on
+
+
+def test_a_request_that_is_cancelled_commits_nothing(
+    node: Make, caller: Make, db: ebla.Database, table: None, held_write: tuple[threading.Event, threading.Event]
+):
+    reached, go_on = held_write
     one = caller(node(users=False), None)
     found: list[httpx.Response] = []
 
@@ -222,19 +229,12 @@ def test_a_statement_ends_with_its_time_and_with_its_client(
     caller: Make,
     db: ebla.Database,
     table: None,
-    monkeypatch: pytest.MonkeyPatch,
+    held_write: tuple[threading.Event, threading.Event],
     limits: Limits,
     given: dict[str, float] | None,
     reason: str,
 ):
-    reached, go_on = threading.Event(), threading.Event()
-
-    def wait(name: str) -> None:
-        if name == "write.files_written":
-            reached.set()
-            assert go_on.wait(250)
-
-    monkeypatch.setattr(writes, "hit", wait)
+    reached, go_on = held_write
     url, found = node(users=False, limits=limits), list[httpx.Response]()
     body = {"sql": "INSERT INTO t VALUES (5, 'x')", **(given or {})}
 
@@ -260,31 +260,11 @@ def test_a_statement_ends_with_its_time_and_with_its_client(
     assert db.query("t").rows() == [(1, "Ada")]
 
 
-def test_answers_are_fetched_page_by_page(node: Make, caller: Make, db: ebla.Database, table: None):
-    db.sql("INSERT INTO t VALUES (2, 'Bob'), (3, 'Cy')")
-    one = caller(node(users=False), None)
-    body = {"sql": "SELECT id FROM t ORDER BY id LIMIT 9", "page_rows": 2}
-    first = one.http.post("/v1/sql", json=body).json()
-    second = one.http.get(first["next_page"]).json()
-    assert (first["rows"], second["rows"], "next_page" in second) == ([[1], [2]], [[3]], False)
-    assert one.http.get("/v1/results/other").status_code == 404
-
-
-# ---- listening ------------------------------------------------------------------------------------------
-
-
 def test_a_statement_whose_time_is_over_before_it_has_begun_does_not_begin(
-    node: Make, caller: Make, db: ebla.Database, table: None, monkeypatch: pytest.MonkeyPatch
+    node: Make, caller: Make, db: ebla.Database, table: None, held_write: tuple[threading.Event, threading.Event]
 ):
     """The only thread for statements is taken. Its answer does not wait for that one."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def wait(name: str) -> None:
-        if name == "write.files_written":
-            reached.set()
-            assert go_on.wait(250)
-
-    monkeypatch.setattr(writes, "hit", wait)
+    reached, go_on = held_write
     one = caller(node(users=False, limits=Limits(statements=1)), None)
     thread = threading.Thread(target=one.sql, args=("INSERT INTO t VALUES (5, 'x')",))
     thread.start()
@@ -325,6 +305,19 @@ def test_a_statement_whose_time_is_over_as_it_begins_does_nothing(
 
 
 BEYOND = Address(host="0.0.0.0", port=7601)
+
+
+def test_answers_are_fetched_page_by_page(node: Make, caller: Make, db: ebla.Database, table: None):
+    db.sql("INSERT INTO t VALUES (2, 'Bob'), (3, 'Cy')")
+    one = caller(node(users=False), None)
+    body = {"sql": "SELECT id FROM t ORDER BY id LIMIT 9", "page_rows": 2}
+    first = one.http.post("/v1/sql", json=body).json()
+    second = one.http.get(first["next_page"]).json()
+    assert (first["rows"], second["rows"], "next_page" in second) == ([[1], [2]], [[3]], False)
+    assert one.http.get("/v1/results/other").status_code == 404
+
+
+# ---- listening ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
